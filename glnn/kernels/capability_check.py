@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import islice, product
 from math import prod
 
@@ -21,23 +22,20 @@ def why_not_device(kernel: Kernel, device: Capabilities) -> str | None:
     """Return why `kernel` cannot run on `device` whatever the spec; None where it can."""
     key = "why not", device
     if key not in kernel.memo:
-        kernel.memo[key] = _why_not_device(kernel, device)
+        kernel.memo[key] = _why_never(kernel, device) or _why_not_parameters(
+            kernel, kernel.defaults, device
+        )
     result: str | None = kernel.memo[key]
     return result
 
 
-def _why_not_device(kernel: Kernel, device: Capabilities) -> str | None:
+def _why_never(kernel: Kernel, device: Capabilities) -> str | None:
+    """Return why `kernel` cannot run on `device` whatever its parameters; None where it may."""
     if kernel.architectures.fit(architecture(device)) == UNFIT:
         return f"the registers of {device.renderer} cannot hold it"
-    if reason := kernel.why_not_parameters():
-        return reason
     if kernel.backend == "feedback":
         if not device.feedback:
             return "transform feedback needs OpenGL ES 3.0"
-        captured = kernel.launch.captures.evaluate(kernel.defaults)
-        most = device.max_transform_feedback_interleaved_components
-        if captured > most:
-            return f"{captured} components captured, the device allows {most}"
         if len(kernel.textures) > device.max_vertex_texture_image_units:
             units = device.max_vertex_texture_image_units
             return f"{len(kernel.textures)} vertex textures, the device has {units}"
@@ -46,21 +44,36 @@ def _why_not_device(kernel: Kernel, device: Capabilities) -> str | None:
         return reason
     if kernel.texture_buffers and not device.max_texture_buffer_size:
         return "texture buffers need OpenGL ES 3.2"
-    local = kernel.launch.local_size(kernel.defaults)
-    if prod(local) > device.max_compute_work_group_invocations:
-        most = device.max_compute_work_group_invocations
-        return f"a workgroup of {prod(local)} invocations, the device allows {most}"
-    if any(a > b for a, b in zip(local, device.max_compute_work_group_size, strict=True)):
-        return f"a workgroup of {local}, the device allows {device.max_compute_work_group_size}"
-    shared = kernel.launch.shared_bytes.evaluate(kernel.defaults)
-    if shared > device.max_compute_shared_memory_size:
-        most = device.max_compute_shared_memory_size
-        return f"{shared} bytes of shared memory, the device has {most}"
     most, bindings = device.max_compute_shader_storage_blocks, set(kernel.bindings.values())
     if len(bindings) > most:
         return f"{len(bindings)} storage blocks, the device has {most}"
     if bindings and max(bindings) >= most:
         return f"a storage block at binding {max(bindings)}, the device has 0 to {most - 1}"
+    return None
+
+
+def _why_not_parameters(
+    kernel: Kernel, parameters: Mapping[str, int], device: Capabilities
+) -> str | None:
+    """Return why these values of all parameters do not compile on `device`; None where they do."""
+    if reason := kernel.why_not_parameters(parameters):
+        return reason
+    if kernel.backend == "feedback":
+        captured = kernel.launch.captures.evaluate(parameters)
+        most = device.max_transform_feedback_interleaved_components
+        if captured > most:
+            return f"{captured} components captured, the device allows {most}"
+        return None
+    local = kernel.launch.local_size(parameters)
+    if prod(local) > device.max_compute_work_group_invocations:
+        most = device.max_compute_work_group_invocations
+        return f"a workgroup of {prod(local)} invocations, the device allows {most}"
+    if any(a > b for a, b in zip(local, device.max_compute_work_group_size, strict=True)):
+        return f"a workgroup of {local}, the device allows {device.max_compute_work_group_size}"
+    shared = kernel.launch.shared_bytes.evaluate(parameters)
+    if shared > device.max_compute_shared_memory_size:
+        most = device.max_compute_shared_memory_size
+        return f"{shared} bytes of shared memory, the device has {most}"
     return None
 
 
@@ -78,17 +91,19 @@ def fitted_rows(kernel: Kernel, device: Capabilities) -> tuple[Kernel, ...]:
     Where it admits none of them, with the first other parameters that it admits, if any.
     """
     if device not in kernel.memo:
-        rows = kernel.rows_for(architecture(device))
-        admitted = tuple(k for k in rows if why_not_device(k, device) is None)
-        if not admitted:
-            values = product(*kernel.tune.values())
-            others = (
-                kernel.with_parameters(**dict(zip(kernel.tune, v, strict=True))) for v in values
-            )
-            admitted = tuple(islice((k for k in others if why_not_device(k, device) is None), 1))
-        kernel.memo[device] = admitted
+        kernel.memo[device] = () if _why_never(kernel, device) else _fitted_rows(kernel, device)
     result: tuple[Kernel, ...] = kernel.memo[device]
     return result
+
+
+def _fitted_rows(kernel: Kernel, device: Capabilities) -> tuple[Kernel, ...]:
+    rows = kernel.rows_for(architecture(device))
+    if admitted := tuple(row for row in rows if why_not_device(row, device) is None):
+        return admitted
+    # Thousands of combinations, perhaps: only the first that is admitted becomes a kernel.
+    combinations = (dict(zip(kernel.tune, v, strict=True)) for v in product(*kernel.tune.values()))
+    others = (c for c in combinations if _why_not_parameters(kernel, c, device) is None)
+    return tuple(kernel.with_parameters(**c) for c in islice(others, 1))
 
 
 def why_not_spec(kernel: Kernel, spec: OpSpec) -> str | None:

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from glnn.core.cached_property import cached_property
@@ -39,7 +38,6 @@ from glnn.kernels.manifest import (
 BACKENDS = {".comp": "compute", ".vert": "feedback"}
 EPILOGUES = ("float", "vec4")  # the forms of common/epilogue.glsl
 STAGE = "stage"
-NO_CHANGES: Mapping[str, int] = MappingProxyType({})
 MANY = "*"  # behind the name of an operand that an op has any number of
 OPERAND_ACCESS = {
     "compute": ("binding", "texture", "texels", "in_place"),
@@ -70,7 +68,7 @@ class Kernel:
     # workgroups, that read it, as factors of a grid dimension. None where it takes no prologue.
     prologue: tuple[GridFactor, ...] | None = None
     tune: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # the default first
-    constraints: tuple[Constraint, ...] = ()  # conditions that the parameters meet together
+    constraints: tuple[Constraint, ...] = ()  # conditions on the combination of parameters
     requires: Requirements = field(default_factory=Requirements)
     suits: Mapping[str, Range] = field(default_factory=dict)  # the sizes that it is meant for
     architectures: Architectures = field(default_factory=Architectures)
@@ -246,12 +244,12 @@ class Kernel:
         """Each parameter's default."""
         return {name: values[0] for name, values in self.tune.items()}
 
-    def why_not_parameters(self, changed: Mapping[str, int] = NO_CHANGES) -> str | None:
+    def why_not_parameters(self, changed: Mapping[str, int] | None = None) -> str | None:
         """Return why the defaults do not go together; None where they do.
 
         changed: other values than the defaults, by parameter.
         """
-        values = {**self.defaults, **changed}
+        values = {**self.defaults, **(changed or {})}
         return next(filter(None, (one.why_not(values) for one in self.constraints)), None)
 
     def bindings_of(self, operands: Iterable[str]) -> dict[str, int]:

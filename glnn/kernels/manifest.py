@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
-import operator
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, field, fields
+from functools import cache
 from math import isfinite, prod
+from types import CodeType
 from typing import Any, get_args
 
 from glnn.core.layout import parse
@@ -157,53 +158,46 @@ def _factor(word: str, value: Any) -> int | str:
 
 @dataclass(frozen=True)
 class Constraint:
-    """A condition that a kernel's parameters meet together, without which it does not compile."""
+    """A condition on the combination of parameters, without which a kernel does not compile."""
 
     text: str
-    condition: ast.expr = field(compare=False, repr=False)
 
     @classmethod
     def read(cls, value: Any) -> Constraint:
-        """Parse a text such as "SLICES == 1 or TM * BK % (4 * WG_X) == 0"."""
-        try:
-            condition = ast.parse(text(value), mode="eval").body
-        except SyntaxError:
-            condition = None
-        if condition is None or not _is_condition(condition):
-            raise expected("a comparison as in 'TM * BK % (4 * WG_X) == 0'", value)
-        return cls(value, condition)
+        """Parse a text such as "SLICES == 1 or TM * BK // 4 % WG_X == 0"."""
+        _ = _condition(text(value))
+        return cls(value)
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the parameters in the condition, in alphabetic order."""
-        found = (node.id for node in ast.walk(self.condition) if isinstance(node, ast.Name))
-        return tuple(sorted(set(found)))
+        return tuple(sorted(_condition(self.text).co_names))
 
     def why_not(self, parameters: Mapping[str, int]) -> str | None:
         """Return why these values of the `parameters` do not go together; None where they do."""
         try:
-            if _value(self.condition, parameters):
+            if eval(_condition(self.text), {"__builtins__": {}}, parameters):
                 return None
         except ZeroDivisionError:  # by a parameter that is 0
             pass
         values = ", ".join(f"{name} = {parameters[name]}" for name in self.names)
-        return f"its shader needs {self.text}, not {values}"
+        return f"the shader needs {self.text}; here {values}"
 
 
-ARITHMETIC: Mapping[type[ast.operator], Callable[[int, int], int]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Mod: operator.mod,
-}
-COMPARISONS: Mapping[type[ast.cmpop], Callable[[int, int], bool]] = {
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-}
+ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod)
+COMPARISONS = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE)
+
+
+@cache  # a property would be pickled with its kernel (`library.parsed`), and code cannot be
+def _condition(text: str) -> CodeType:
+    """Compile a condition. Raises DeclarationError where it is more than `_is_condition` admits."""
+    try:
+        parsed = ast.parse(text, mode="eval")
+        if _is_condition(parsed.body):
+            return compile(parsed, "<constraint>", "eval")
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last two: nested too deep
+        pass
+    raise expected("a comparison as in 'TM * BK // 4 % WG_X == 0'", text)
 
 
 def _is_condition(node: ast.expr) -> bool:
@@ -212,37 +206,19 @@ def _is_condition(node: ast.expr) -> bool:
         return all(map(_is_condition, node.values))
     if not isinstance(node, ast.Compare) or len(node.ops) != 1:
         return False
-    return type(node.ops[0]) in COMPARISONS and all(map(_is_integer, _sides(node)))
-
-
-def _is_integer(node: ast.expr) -> bool:
-    """Return True for sums, differences, products and remainders of parameters and integers."""
-    if isinstance(node, ast.BinOp):
-        return type(node.op) in ARITHMETIC and _is_integer(node.left) and _is_integer(node.right)
-    return isinstance(node, ast.Name) or (
-        isinstance(node, ast.Constant) and type(node.value) is int
+    return isinstance(node.ops[0], COMPARISONS) and all(
+        map(_is_integer, (node.left, *node.comparators))
     )
 
 
-def _sides(node: ast.Compare) -> tuple[ast.expr, ast.expr]:
-    return node.left, node.comparators[0]
-
-
-def _value(node: ast.expr, parameters: Mapping[str, int]) -> int:
-    """Evaluate a condition, or an integer in it. Raises ZeroDivisionError."""
-    if isinstance(node, ast.BoolOp):
-        holds = any if isinstance(node.op, ast.Or) else all
-        return holds(_value(one, parameters) for one in node.values)
-    if isinstance(node, ast.Compare):
-        left, right = (_value(one, parameters) for one in _sides(node))
-        return COMPARISONS[type(node.ops[0])](left, right)
+def _is_integer(node: ast.expr) -> bool:
+    """Return True for `ARITHMETIC` with parameters and integers."""
     if isinstance(node, ast.BinOp):
-        sides = _value(node.left, parameters), _value(node.right, parameters)
-        return ARITHMETIC[type(node.op)](*sides)
-    if isinstance(node, ast.Name):
-        return parameters[node.id]
-    assert isinstance(node, ast.Constant) and isinstance(node.value, int)
-    return node.value
+        sides = node.left, node.right
+        return isinstance(node.op, ARITHMETIC) and all(map(_is_integer, sides))
+    return isinstance(node, ast.Name) or (
+        isinstance(node, ast.Constant) and type(node.value) is int
+    )
 
 
 @dataclass(frozen=True)

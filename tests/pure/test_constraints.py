@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,6 +29,7 @@ ERROR = "#error"
 (FLASH,) = (k for k in kernels_for("attention", "compute") if k.name == "flash")
 VIEWS = tuple(StridedView(0, 640, 320, 64) for _ in "qkv")
 SPEC = OpSpec.create(Attention(1, 2, 5, 5, 64, 64, VIEWS), dict.fromkeys("qkv", (1, 2, 5, 64)), {})
+EXHAUSTIVE = bool(os.environ.get("GLNN_EXHAUSTIVE"))
 UNFIT = {"WG_X": 16, "WG_Y": 2, "SLICES": 4}
 """Parameters that the shader refuses: each invocation would load sixteen keys at once."""
 
@@ -96,11 +99,17 @@ def refuses(lines: list[tuple[str, str]], given: Mapping[str, int]) -> bool:
 REFUSING = [k for k in library() if not k.stages and directives(k.path)]
 
 
+def test_shaders_that_refuse_parameters_are_found() -> None:
+    """Else the next test would have no cases."""
+    assert ("attention", "flash") in {(k.op, k.name) for k in REFUSING}
+
+
 @pytest.mark.parametrize("kernel", REFUSING, ids=[f"{k.op}-{k.name}" for k in REFUSING])
 def test_a_declaration_refuses_what_its_shader_does(kernel: Kernel) -> None:
-    """By chance some of all combinations of parameters: tuning asks for no other."""
+    """By a sample of all combinations of parameters, or by all with GLNN_EXHAUSTIVE=1."""
     lines, values = directives(kernel.path), list(product(*kernel.tune.values()))
-    for one in random.Random(kernel.name).sample(values, min(len(values), 100)):
+    count = len(values) if EXHAUSTIVE else min(len(values), 100)
+    for one in random.Random(kernel.name).sample(values, count):
         parameters = dict(zip(kernel.tune, one, strict=True))
         refused = any(
             refuses(lines, {**kernel.requires.least, **parameters, "EPILOGUE_LONG": long})
@@ -111,8 +120,8 @@ def test_a_declaration_refuses_what_its_shader_does(kernel: Kernel) -> None:
 
 def test_the_reason_names_the_constraint_and_the_parameters() -> None:
     reason = why_not_device(FLASH.with_parameters(**UNFIT), replace(DEVICE, renderer="NVIDIA"))
-    text = "TN * BK % (4 * WG_Y) == 0 and 32 * WG_Y % (TN * BK) == 0"
-    assert reason == f"its shader needs {text}, not BK = 16, TN = 8, WG_Y = 2"
+    text = "TN * BK // 4 % WG_Y == 0 and 8 % (TN * BK // 4 // WG_Y) == 0"
+    assert reason == f"the shader needs {text}; here BK = 16, TN = 8, WG_Y = 2"
     assert why_not(FLASH.with_parameters(**UNFIT), SPEC, DEVICE) == reason
 
 
@@ -132,6 +141,31 @@ def test_other_parameters_than_the_declared_rows_go_together() -> None:
 
 
 @pytest.mark.parametrize(
+    ("limits", "most"),
+    [
+        ({"renderer": "Mali-G52"}, 0),  # where flash is unfit
+        ({"max_compute_shader_storage_blocks": 3}, 0),
+        ({"max_compute_work_group_invocations": 16}, 0),
+        ({"max_compute_work_group_invocations": 32}, 1),
+    ],
+)
+def test_what_is_refused_becomes_no_kernel(
+    monkeypatch: pytest.MonkeyPatch, limits: dict[str, Any], most: int
+) -> None:
+    """There are 1,728 combinations, and planning waits for them."""
+    made, with_parameters = [], Kernel.with_parameters
+
+    def counted(self: Kernel, **values: int) -> Kernel:
+        made.append(values)
+        return with_parameters(self, **values)
+
+    kernel = replace(FLASH)  # with a memo of its own
+    monkeypatch.setattr(Kernel, "with_parameters", counted)
+    assert len(fitted_rows(kernel, replace(DEVICE, **limits))) == most
+    assert len(made) == most
+
+
+@pytest.mark.parametrize(
     ("text", "parameters", "fits"),
     [
         ("A == 1 or B < 3", {"A": 1, "B": 3}, True),
@@ -140,34 +174,66 @@ def test_other_parameters_than_the_declared_rows_go_together() -> None:
         ("A % B == 0", {"A": 8, "B": 4}, True),
         ("A % B == 0", {"A": 8, "B": 3}, False),
         ("A % B == 0", {"A": 8, "B": 0}, False),
+        ("A // B == 2", {"A": 8, "B": 3}, True),
+        ("A * B // 4 % 3 == 0 or A // B == 0", {"A": 8, "B": 2}, False),
+        ("A // B == 0", {"A": 8, "B": 0}, False),
     ],
 )
 def test_conditions(text: str, parameters: dict[str, int], fits: bool) -> None:
     assert (Constraint.read(text).why_not(parameters) is None) is fits
 
 
-@pytest.mark.parametrize(
-    "text", ["A", "A +", "A == 1.5", "A / 2 == 1", "f(A) == 1", "1 < A < 3", "not A == 1", 7, ""]
-)
+MALFORMED = {
+    "no comparison": "A",
+    "cut short": "A +",
+    "empty": "",
+    "number": 7,
+    "real": "A == 1.5",
+    "bool": "A == True",
+    "true division": "A / 2 == 1",
+    "power": "A ** 2 == 1",
+    "call": "f(A) == 1",
+    "attribute": "A.real == 1",
+    "two comparisons": "1 < A < 3",
+    "not": "not A == 1",
+    "2,000 terms": "+".join(["A"] * 2000) + " == 1",
+    "3,000 signs": "-" * 3000 + "A == 1",
+    "100,000 signs": "-" * 100_000 + "A == 1",
+    "3,000 brackets": "(" * 3000 + "A" + ")" * 3000 + " == 1",
+    "5,000 digits": "A == " + "1" * 5000,
+    "surrogate": "A == 1 or \ud800 == 1",
+    "null": "A == 1\0",
+    "statements": "A == 1; A == 2",
+}
+DECLARED = {
+    "summary": "one",
+    "operands": {"x": {"layout": "R", "binding": 0}, "out": {"layout": "R", "binding": 1}},
+    "launch": {"grid": ["n"]},
+    "tune": {"A": [4, 8], "B": [2, 3]},
+    "constraints": ["A % B == 0"],
+}
+
+
+@pytest.mark.parametrize("text", MALFORMED.values(), ids=MALFORMED)
 def test_what_is_no_condition(text: object) -> None:
     with pytest.raises(DeclarationError, match=r"expected a (comparison|string)"):
         Constraint.read(text)
+    with pytest.raises(ShaderError, match=r"^one.toml: constraints: expected a"):
+        Kernel.declared(
+            Path("one.toml"), Path("matmul/one.comp"), {**DECLARED, "constraints": [text]}
+        )
 
 
 def test_declared_values_meet_the_constraints() -> None:
-    text = {
-        "summary": "one",
-        "operands": {"x": {"layout": "R", "binding": 0}, "out": {"layout": "R", "binding": 1}},
-        "launch": {"grid": ["n"]},
-        "tune": {"A": [4, 8], "B": [2, 3]},
-        "constraints": ["A % B == 0"],
-    }
     file, shader = Path("one.toml"), Path("matmul/one.comp")
-    assert Kernel.declared(file, shader, text).with_parameters(B=3).why_not_parameters()
+    assert Kernel.declared(file, shader, DECLARED).with_parameters(B=3).why_not_parameters()
     for wrong, said in [
-        ({"tune": {"A": [4], "B": [3]}}, r"one.toml: tune: its shader needs A % B == 0, not A = 4"),
-        ({"architectures": {"NVIDIA": {"B": 3}}}, r"architectures.NVIDIA: its shader needs"),
+        (
+            {"tune": {"A": [4], "B": [3]}},
+            r"one.toml: tune: the shader needs A % B == 0; here A = 4",
+        ),
+        ({"architectures": {"NVIDIA": {"B": 3}}}, r"architectures.NVIDIA: the shader needs"),
         ({"constraints": ["A % C == 0"]}, r"constraints: C is not one of \('A', 'B'\)"),
     ]:
         with pytest.raises(ShaderError, match=said):
-            Kernel.declared(file, shader, {**text, **wrong})
+            Kernel.declared(file, shader, {**DECLARED, **wrong})
