@@ -309,8 +309,8 @@ def concat(*arrays: Array) -> Array:
 def error(got: Array, expected: Array, terms: Array | None = None) -> float:
     """Relative Frobenius error; NaN and infinities must be in the same places.
 
-    terms: the sums of the magnitudes of what each result is a sum of, to which errors of rounded
-    terms are relative: results may nearly cancel.
+    terms: for each result, the sum of |term|; errors are relative to its norm, as results may
+    nearly cancel.
     """
     got, expected = got.astype(np.float64), expected.astype(np.float64)
     assert got.shape == expected.shape, f"{got.shape} instead of {expected.shape}"

@@ -112,7 +112,8 @@ def _optimizer(name: str, update: Update, states: int) -> Callable[..., list[Arr
     ) -> list[Array]:
         count, remainder = divmod(len(arrays), states + 2)
         if remainder:
-            raise ShapeError(f"{name}: weights, gradients and states must be as many of each")
+            why = "needs the same number of weights, gradients and of each state"
+            raise ShapeError(f"{name}: {why}")
         result: list[Sequence[Array]] = []
         for i in range(count):
             operands = arrays[i::count]

@@ -72,7 +72,8 @@ def computed(backend: GlBackend, rng, kernel: Kernel, turn: int) -> int:
 def test_every_value_of_a_parameter(opened, rng, path, name) -> None:
     """By one of a shader's kernels, in each turn another, unless GLNN_EXHAUSTIVE asks for all.
 
-    The other parameters are those of the first row, or declared, that the value goes with.
+    The other parameters are those of the first row, else the defaults, with which this value
+    compiles.
     """
     kernels = TUNED[path, name]
     backend = opened(kernels[0].backend)

@@ -92,8 +92,9 @@ def test_a_wrong_result_is_never_ranked(backend, tmp_path, monkeypatch) -> None:
 @pytest.mark.parametrize("k", [1619, 3271])
 def test_no_right_kernel_is_refused_where_terms_cancel(backend, k) -> None:
     """Sums of so many terms that come out near 0: errors are to be judged by the terms."""
+    default = backend.choose(spec(1, 1, k)).name
     found = tune(backend, spec(1, 1, k))
-    assert len(found.tried) > 15
+    assert default in {name.split()[0] for name in found.tried}
     assert not [why for why in found.refused.values() if "off by" in why]
 
 

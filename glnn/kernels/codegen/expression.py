@@ -117,7 +117,7 @@ def function(expr: Expr, dtypes: Sequence[DType], name: str, prefix: str = "scal
     parameters = dict(zip(names, dtypes, strict=True))
     lanes = [f"{name}({', '.join(f'{x}.{lane}' for x in names)})" for lane in "xyzw"]
     last = body.pop().removeprefix("return ").removesuffix(";")
-    # int() of a bool is no 0 or 1 to NVIDIA's compiler everywhere: docs/driver-faults.md.
+    # NVIDIA's compiler may take int(bool) for -1 (docs/driver-faults.md).
     value = f"{last} ? 1 : 0" if result is DType.bool else f"{STORED[result.kind]}({last})"
     return _template().substitute(
         includes="\n".join(includes(expr)),
