@@ -55,7 +55,8 @@ vec3 join(vec3 a, vec3 b) {
 vec3 reduce_subgroup(vec3 own) {
     float count = subgroupAdd(own.x), mean = 0.0, squares = own.z;
 #if CENTRED
-    // Distances from one of the means, as sums of the means themselves would be rounded more.
+    // Distances from one of the means, as sums of the means themselves would be rounded more; `joined`
+    // has the same formula for states in shared memory.
     float base = subgroupMax(own.x > 0.0 ? own.y : LEAST);
     mean = base + subgroupAdd(own.x > 0.0 ? own.x * (own.y - base) : 0.0) / max(count, 1.0);
     squares += own.x * (own.y - mean) * (own.y - mean);

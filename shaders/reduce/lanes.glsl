@@ -1,11 +1,12 @@
 // The reduction of the states of a workgroup's lanes. The includer defines the type STATE and
 // `join(STATE, STATE)`, or JOINS_SEVERAL and `joined` after this file; LANES, the lanes of a result; and
-// RESULTS, the results of a workgroup. With JOINS_SUBGROUP it defines IDENTITY, a state of nothing, and
+// RESULTS, the results of a workgroup. With JOINS_SUBGROUP it defines IDENTITY, the neutral state, and
 // `reduce_subgroup(STATE)`, which returns the total of a subgroup to its lanes.
 #include "common/barrier.glsl"
-#define SUBGROUPS 0  // of the lanes of a result; 0 where the lanes are no whole subgroups
+#define SUBGROUPS 0  // of the lanes of a result; 0 where their states go through shared memory
 #ifdef JOINS_SUBGROUP
-#if LANES == SUBGROUP_SIZE || RESULTS == 1 && LANES % SUBGROUP_SIZE == 0
+// Whole subgroups, and no more of them than the lanes of one, which join their states.
+#if LANES == SUBGROUP_SIZE || RESULTS == 1 && LANES % SUBGROUP_SIZE == 0 && LANES <= SUBGROUP_SIZE * SUBGROUP_SIZE
 #undef SUBGROUPS
 #define SUBGROUPS (LANES / SUBGROUP_SIZE)
 #endif

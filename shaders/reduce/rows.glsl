@@ -1,6 +1,6 @@
 // Rows that are contiguous in each sample: LANES invocations a row, RESULTS rows a workgroup. Four
 // neighbours are one vec4 where the extent of a row is a multiple of four (WIDE). With KEPT, a multiple
-// of four, a lane loads so many numbers at once.
+// of four, a lane loads KEPT numbers at once.
 #ifndef LANES
 #define LANES 128
 #endif

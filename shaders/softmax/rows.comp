@@ -66,8 +66,9 @@ void load(int first, out VALUE kept[LOADS]) {
     for (int j = 0; j < LOADS; ++j) kept[j] = x[min(first + j * LANES, last - 1)];
 }
 
-// The state with the first `own` of the numbers of a part, 1 or more. The others are the row's last.
-vec2 with(vec2 state, VALUE kept[LOADS], int own) {
+// The state extended by the first `own` numbers of a part, 1 or more. The rest repeat
+// the row's last value.
+vec2 extended(vec2 state, VALUE kept[LOADS], int own) {
     float maximum = state.x, sum = 0.0;
     int greatest_magnitude = 0;  // of NaN it is greater than of infinity; max may pass over NaN
     for (int j = 0; j < LOADS; ++j) {
@@ -82,12 +83,12 @@ vec2 with(vec2 state, VALUE kept[LOADS], int own) {
 #else
 float greatest_of(float v) { return v; }
 
-// The state with more of the row.
-vec2 with(vec2 state, VALUE a) {
+// The state extended by more of the row.
+vec2 extended(vec2 state, VALUE a) {
     float maximum = greater(state.x, greatest_of(a));
     return vec2(maximum, state.y * exp_minus(maximum - state.x) + sum_of_exps(maximum, a));
 }
-vec2 with(vec2 state, VALUE a, VALUE b, VALUE c, VALUE d) {
+vec2 extended(vec2 state, VALUE a, VALUE b, VALUE c, VALUE d) {
     float of_ab = greater(greatest_of(a), greatest_of(b)), of_cd = greater(greatest_of(c), greatest_of(d));
     float maximum = greater(state.x, greater(of_ab, of_cd));
     float sum = (sum_of_exps(maximum, a) + sum_of_exps(maximum, b)) +
@@ -121,13 +122,13 @@ void main() {
         for (int part = parts - 1; part >= 0; --part) {
             int i = first + part * PART;
             load(i, kept);
-            if (i < last) whole = with(whole, kept, (last - i + LANES - 1) / LANES);
+            if (i < last) whole = extended(whole, kept, (last - i + LANES - 1) / LANES);
         }
 #else
         int i = first;
         for (; i + 3 * LANES < last; i += 4 * LANES)
-            whole = with(whole, x[i], x[i + LANES], x[i + 2 * LANES], x[i + 3 * LANES]);
-        for (; i < last; i += LANES) whole = with(whole, x[i]);
+            whole = extended(whole, x[i], x[i + LANES], x[i + 2 * LANES], x[i + 3 * LANES]);
+        for (; i < last; i += LANES) whole = extended(whole, x[i]);
 #endif
         whole = reduce_lanes(whole, lane, line);
         // Without a finite maximum all of the row is NaN, as differences of infinities are; the sum
