@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,8 +35,13 @@ DOUBLE, NEGATED = call("mul", Arg(0), 2.0), call("neg", Arg(0))
 @pytest.fixture(params=["cpu", "compute", "feedback", "compute smallest", "feedback smallest"])
 def backend(request) -> Backend:
     name, *smallest = request.param.split()
+    return opened(name, limits="es31-minimum" if smallest else None)
+
+
+def opened(name: str, **options: Any) -> Backend:
+    """The backend; skips the test where it does not open."""
     try:
-        return open_backend(name, limits="es31-minimum" if smallest else None)
+        return open_backend(name, **options)
     except DeviceError as error:
         pytest.skip(str(error))
 
@@ -137,7 +143,7 @@ def test_numbers_are_not_written_to_memory_that_the_device_may_still_read(
     name, rng, monkeypatch
 ) -> None:
     """Iterations are not waited for: only GL puts a write behind commands that read."""
-    backend = open_backend(name)
+    backend = opened(name)
     monkeypatch.setattr(
         Buffer, "_write_to_host_memory", lambda *arguments: pytest.fail("written by the host")
     )
@@ -153,7 +159,7 @@ def test_numbers_wait_for_the_device_where_the_driver_writes_them_too_early(
     with Device() as device:
         told = replace(device.capabilities, vendor="NVIDIA Corporation")
         monkeypatch.setattr(device, "capabilities", told)
-        plan = Plan(counted(5), open_backend(name, device=device), {"x": (3,)})
+        plan = Plan(counted(5), opened(name, device=device), {"x": (3,)})
         events: list[str] = []
 
         def noted(owner: type, function: str, event: str) -> None:
