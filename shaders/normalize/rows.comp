@@ -2,9 +2,6 @@
 // Normalisation of contiguous rows. The first pass computes mean and variance: those of blocks, which
 // are merged (Chan, Golub and LeVeque 1979). The second computes the results. With KEPT the first
 // pass begins with the last values of a row, so that the first ones are in registers for the second.
-#ifndef SUBGROUP_SIZE
-#define SUBGROUP_SIZE 0
-#endif
 #ifndef CENTRED
 #define CENTRED 1
 #endif

@@ -20,6 +20,9 @@
 #ifndef KEPT
 #define KEPT 0
 #endif
+#ifndef SUBGROUP_SIZE
+#define SUBGROUP_SIZE 0
+#endif
 #define LOADS (KEPT / STEP)   // of a lane at once
 #define PART (LOADS * LANES)  // of a row: what its lanes load at once
 #include "common/launch.glsl"

@@ -5,9 +5,6 @@
 #ifndef LOG
 #define LOG 0
 #endif
-#ifndef SUBGROUP_SIZE
-#define SUBGROUP_SIZE 0
-#endif
 #ifndef HAS_EPILOGUE
 #define HAS_EPILOGUE 0
 #endif

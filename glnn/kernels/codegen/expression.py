@@ -117,8 +117,9 @@ def function(expr: Expr, dtypes: Sequence[DType], name: str, prefix: str = "scal
     parameters = dict(zip(names, dtypes, strict=True))
     lanes = [f"{name}({', '.join(f'{x}.{lane}' for x in names)})" for lane in "xyzw"]
     last = body.pop().removeprefix("return ").removesuffix(";")
-    # NVIDIA's compiler may take int(bool) for -1 (docs/driver-faults.md).
-    value = f"{last} ? 1 : 0" if result is DType.bool else f"{STORED[result.kind]}({last})"
+    value = f"{STORED[result.kind]}({last})"
+    if result is DType.bool:  # no int() of it: NVIDIA's compiler may take that for -1
+        value = _ARGUMENT.sub(lambda _: last, FUNCTIONS["cast_int32"].forms["bool"])
     return _template().substitute(
         includes="\n".join(includes(expr)),
         uniforms="\n".join(declarations(expr, prefix)),
